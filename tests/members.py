@@ -6,7 +6,7 @@ import msgspec
 
 from infobus.engines import Engine
 from infobus.engines.sealed.engine import SealedEngine
-from infobus.errors import BadFrame
+from infobus.errors import BadCredential, BadFrame
 from infobus.protocols.security.introduction import Bearer
 from infobus.security import signatures
 
@@ -46,7 +46,7 @@ class TestIdentity:
         if not from_s <= wall_s < until_s:
             raise BadFrame("its certificate does not count now")
         if principal in self.revoked:
-            raise BadFrame(f"{principal} was revoked")
+            raise BadCredential(f"{principal} was revoked", "revoked")
         return Bearer(principal, ("member",), public_key, until_s, certificate)
 
 

@@ -1,5 +1,6 @@
 """Rights among real processes: a policy and a revocation count on the whole bus while it runs."""
 
+import os
 import subprocess
 import sys
 import time
@@ -45,6 +46,7 @@ def test_a_revocation_and_a_policy_count_everywhere_at_once(tmp_path, capsys):
         who: subprocess.Popen(
             [sys.executable, "-c", PUBLISHER, bus, str(tmp_path / who), who],
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         for who in ("bob", "eve")
@@ -60,6 +62,13 @@ def test_a_revocation_and_a_policy_count_everywhere_at_once(tmp_path, capsys):
             spread(at, held[0].signed, "eve is revoked")
             # However slow the machine is: eve is not heard any more, while bob is.
             wait_until(lambda: last["bob"] > last["eve"] + 1.0, 60)
+            # And she is told, in the program that runs and in one that begins now.
+            programs["eve"].kill()
+            assert "it was revoked" in programs["eve"].communicate()[1]
+            command = [sys.executable, "-m", "infobus.cli", "pub", "plant.eve", "{}", "--bus", bus]
+            home = {**os.environ, "INFOBUS_HOME": str(tmp_path / "eve")}
+            tried = subprocess.run(command, env=home, capture_output=True, text=True, timeout=60)
+            assert "the credential of this node: it was revoked" in tried.stderr
             text = held[0].statement.text.replace(
                 '[roles.member]\npublish   = [">"]', "[roles.member]"
             )

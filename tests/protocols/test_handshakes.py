@@ -14,6 +14,7 @@ from infobus.protocols.frames.security import (
     GreetingBack,
     GreetingDone,
     GreetingHeard,
+    GreetingRefused,
     decode_handshake,
     encode,
 )
@@ -266,6 +267,43 @@ def test_whoever_is_revoked_is_dropped_and_not_met_again():
     other.machine.renew(pair.now_s)
     pair.run(3.0)
     assert not one.met and any("revoked" in complaint.what for complaint in one.complaints)
+
+
+def refusals(party):
+    return [one.what for one in party.complaints if one.peer == "credential"]
+
+
+@pytest.mark.parametrize("revoked", ["one-1", "two-2"])
+def test_whoever_is_refused_is_told_whichever_of_the_two_begins(revoked):
+    one, other = Party("one-1"), Party("two-2")
+    refused, host = (one, other) if revoked == "one-1" else (other, one)
+    host.identity.revoked.add(revoked)
+    outcome(one, other)
+    assert not host.met
+    assert refusals(refused) == ["1 node refuses the credential of this node: it was revoked"]
+    assert not refusals(host)
+
+
+def test_whoever_is_revoked_is_told_by_all_who_drop_it():
+    bob, hosts = Party("bob-9"), [Party(f"host-{n}") for n in range(3)]
+    for host in hosts:
+        outcome(host, bob)
+        host.identity.revoked.add("bob-9")
+        host.outbox.clear()
+        host.do(host.machine.recheck(WALL_S))
+        for one in host.outbox:
+            bob.do(bob.machine.take(decode_handshake(encode(one.message)), 200.0, WALL_S))
+    assert refusals(bob)[-1] == "3 nodes refuse the credential of this node: it was revoked"
+    assert len(bob.met) == 3  # it acts on nothing of this: anybody could have said it
+
+
+def test_a_refusal_of_a_handshake_that_never_was_says_nothing():
+    pair = outcome(Party("one-1"), Party("two-2"))
+    one, other = pair.parties
+    lie = GreetingRefused(other.name, b"x" * 16, "revoked")
+    one.do(one.machine.take(lie, pair.now_s, pair.wall_s))
+    one.do(one.machine.take(GreetingRefused("stranger-3", b"x" * 16, "revoked"), 0.0, WALL_S))
+    assert not one.complaints and pair.have_met()
 
 
 def test_a_certificate_counts_until_it_expires_and_its_successor_goes_on():

@@ -7,7 +7,7 @@ frames, in which all other frames travel. They have the same form as those in `w
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -33,6 +33,9 @@ Key = Annotated[str, Meta(max_length=8192)]
 Entries = Annotated[
     bytes, Meta(min_length=SEAL_ID_BYTES, max_length=ENTRY_BYTES * RECEIVERS_COUNT_MAX)
 ]
+
+
+RefusalWhy = Literal["authority", "bus", "use", "early", "expired", "revoked"]
 
 
 class Sealed(Struct, array_like=True, tag=90, gc=False):
@@ -87,7 +90,18 @@ class Posture(Struct, array_like=True, tag=95):
     sender: NodeName
 
 
-HandshakeMessage = Greeting | GreetingBack | GreetingDone | GreetingHeard
+class GreetingRefused(Struct, array_like=True, tag=96):
+    """The certificate that you have shown does not count here. Anybody may claim that.
+
+    `attempt` names the handshake in which it was shown.
+    """
+
+    sender: NodeName
+    attempt: Attempt
+    why: RefusalWhy
+
+
+HandshakeMessage = Greeting | GreetingBack | GreetingDone | GreetingHeard | GreetingRefused
 
 _handshake_decoder: msgspec.msgpack.Decoder[HandshakeMessage] = msgspec.msgpack.Decoder(
     HandshakeMessage

@@ -36,7 +36,7 @@ FILTER_CHARS_MAX = 64 * 1024
 #: Of the frames in `invocation`, which most programs never import; some are for later versions.
 SERVICE_TAGS = range(30, 50)
 #: Of the frames in `security`, which only nodes of secured buses put.
-SECURITY_TAGS = range(90, 96)
+SECURITY_TAGS = range(90, 97)
 
 LaneName = Annotated[str, Meta(max_length=4096)]
 Pattern = Annotated[str, Meta(max_length=4096)]

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import get_args
 
-from infobus.errors import BadFrame, BusError
+from infobus.errors import BadCredential, BadFrame, BusError
 from infobus.protocols.effects import Complain, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.security import (
@@ -26,7 +27,9 @@ from infobus.protocols.frames.security import (
     GreetingBack,
     GreetingDone,
     GreetingHeard,
+    GreetingRefused,
     HandshakeMessage,
+    RefusalWhy,
 )
 from infobus.protocols.security.effects import Effects, Met, Unmet
 from infobus.protocols.security.introduction import (
@@ -56,6 +59,7 @@ _STRANGERS_PER_S = 100  # names that cannot be seen; none of them is kept
 _NODES_OF_ONE_MAX = 1_000
 _FORGET_S = 60.0  # who cannot be seen, and is not heard of
 _PARTNERS_MAX = 100_000
+_WHYS = get_args(RefusalWhy)
 
 
 @dataclass
@@ -93,6 +97,12 @@ class _Partner:
     current: Seal | None = None
     seals: tuple[Seal, ...] = ()  # that can be opened, the latest first
     former: dict[bytes, float] = field(default_factory=dict)  # ids of seals, and since when
+    refusal: RefusalWhy | None = None  # what is said in its name; it may be a lie
+
+    def knows(self, attempt: bytes) -> bool:
+        """Whether a handshake was begun with it, by either side, and may still count."""
+        begun = self.attempt is not None and self.attempt.name == attempt
+        return begun or attempt in self.pending or any(s.attempt == attempt for s in self.seals)
 
 
 @dataclass
@@ -194,7 +204,7 @@ class Handshakes:
         if partner is None or not partner.is_seen:
             return []
         partner.is_seen, partner.seen_at_s = False, now_s
-        partner.attempt = partner.begin_at_s = None
+        partner.attempt = partner.begin_at_s = partner.refusal = None
         return [Unmet(peer)] if partner.current is not None else []
 
     def take(self, message: HandshakeMessage, now_s: float, wall_s: float) -> Effects:
@@ -212,6 +222,12 @@ class Handshakes:
                     return self._on_done(peer, message, now_s, wall_s)
                 case GreetingHeard():
                     return self._on_heard(peer, message, now_s)
+                case GreetingRefused():
+                    return self._on_refused(peer, message)
+        except BadCredential as error:
+            assert isinstance(message, GreetingBack | GreetingDone)
+            complaint = Complain(peer, f"could not shake hands: {error}")
+            return [complaint, *self._refusal(peer, message.attempt, error)]
         except BusError as error:
             return [Complain(peer, f"could not shake hands: {error}")]
 
@@ -265,7 +281,30 @@ class Handshakes:
                     self.identity.check(seal.bearer.certificate, wall_s)
                 except BusError as error:
                     effects += self.drop(peer, str(error))
+                    if isinstance(error, BadCredential):
+                        effects += self._refusal(peer, seal.attempt, error)
         return effects
+
+    # Saying that a certificate does not count. It is not proven, so nothing follows from it but
+    # that people are told.
+
+    def _refusal(self, peer: str, attempt: bytes, error: BadCredential) -> Effects:
+        if error.why not in _WHYS:
+            return []
+        why: RefusalWhy = error.why  # type: ignore[assignment]
+        return [ToPeer(peer, GreetingRefused(self.name, attempt, why))]
+
+    def _on_refused(self, peer: str, refused: GreetingRefused) -> Effects:
+        partner = self._partners.get(peer)
+        if partner is None or not partner.knows(refused.attempt):
+            return []
+        if partner.refusal == refused.why:
+            return []
+        partner.refusal = refused.why
+        alike = sum(one.refusal == refused.why for one in self._partners.values())
+        who = "1 node refuses" if alike == 1 else f"{alike} nodes refuse"
+        whose = "the credential of this node"
+        return [Complain("credential", f"{who} {whose}: {_SAID[refused.why]}")]
 
     # Beginning.
 
@@ -391,7 +430,7 @@ class Handshakes:
             partner.former[current.own_id] = now_s
         partner.former.pop(seal.own_id, None)
         seal.used_since = self.frames
-        partner.current, partner.begin_at_s = seal, None
+        partner.current, partner.begin_at_s, partner.refusal = seal, None, None
         self.version += 1
         return [Met(peer)] if partner.is_seen and not was_met else []
 
@@ -481,6 +520,14 @@ class Handshakes:
             raise BadFrame("it has not the key that its name is bound to")
 
 
+_SAID: dict[RefusalWhy, str] = {
+    "authority": "it is of no authority that counts there",
+    "bus": "it is for another bus",
+    "use": "it is for another use",
+    "early": "it does not count yet",
+    "expired": "it has expired",
+    "revoked": "it was revoked",
+}
 _WIRE = (wire.WIRE_MAJOR, wire.WIRE_MINOR)
 
 
