@@ -4,6 +4,7 @@ What needs a process of its own, such as a signal or a pipe, is in `tests/proces
 """
 
 import json
+from datetime import datetime
 
 import pytest
 
@@ -152,3 +153,51 @@ def test_the_stats_of_nodes_are_a_table_or_lines(run, bus):
     assert "quenched/s" in out
     code, out, _ = run("stats", "--json")
     assert json.loads(out.splitlines()[0])["node"] == bus.node
+
+
+def test_a_text_and_bytes_are_published_as_they_are(run, bus, tmp_path):
+    got = bus.subscribe("door.>")
+    photo = tmp_path / "photo"
+    photo.write_bytes(b"\0\xff=a")
+    for arguments, stdin, data in (
+        (("--text", "hello {n}=1"), "", "hello {n}=1"),
+        (("--text", ""), "", ""),
+        (("--text", "-"), "two\nlines\n", "two\nlines\n"),
+        (("--raw", str(photo)), "", b"\0\xff=a"),
+        (("--raw", "-"), "as it is\n", b"as it is\n"),
+    ):
+        assert run("pub", "door.a", *arguments, stdin=stdin) == (0, "", "")
+        assert got.receive(60).data == data
+
+
+def test_what_is_published_many_times_has_its_templates_filled_in(run, bus):
+    got = bus.subscribe("oven.>")
+    items = ("n:={n}", "name=oven {n} {x}", "at={time}", "luck:={random}")
+    assert run("pub", "oven.a", *items, "--count", "3", "--sleep", "0.01") == (0, "", "")
+    all_data = [got.receive(60).data for _ in range(3)]
+    assert [(one["n"], one["name"]) for one in all_data] == [
+        (number, f"oven {number} {{x}}") for number in (1, 2, 3)
+    ]
+    assert all(datetime.fromisoformat(one["at"]).tzinfo for one in all_data)
+    assert all(0 <= one["luck"] < 1_000_000 for one in all_data)
+    assert run("pub", "oven.a", "n={n}") == (0, "", "")
+    assert got.receive(60).data == {"n": "{n}"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("a", "--text", "x", "--raw", "-"),
+        ("a", "y=1", "--text", "x"),
+        ("a", "-", "--text", "x"),
+        ("-", "--text", "x"),
+        ("a", "--text", "x", "--type", "Story"),
+        ("a", "-", "--count", "2"),
+        ("a", "x=1", "--sleep", "1"),
+        ("a", "--raw", "/nowhere"),
+    ],
+)
+def test_what_cannot_be_said_together_is_refused(run, arguments):
+    code, out, err = run("pub", *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "--" in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -17,7 +18,9 @@ from infobus.cli.options import (
     complete_types,
     grouped,
 )
+from infobus.cli.payload import Payload
 from infobus.cli.publication import PatientPublisher
+from infobus.cli.repetition import Repetition
 from infobus.cli.terminal import stdin, warn
 from infobus.cli.types import type_on_bus
 from infobus.cli.values import (
@@ -57,6 +60,8 @@ Wait = Annotated[
 
 @grouped
 def command(
+    payload: Payload,
+    repetition: Repetition,
     quality: Quality,
     keys: SealingKeys,
     which: WhichBus,
@@ -75,12 +80,18 @@ def command(
     infobus pub news.equity.gmc --type Story headline="GM up"
     infobus pub news.equity.gmc headline="GM up" --header trace=4bf92f --header attempt:=2
     infobus pub desk.order symbol=GMC price:=41.5 --sign desk --seal-to audit --clear symbol
+    infobus pub door.bell --text hello           # a text; with -, all of stdin
+    infobus pub door.photo --raw photo.jpg       # bytes of a file; with -, all of stdin
+    infobus pub plant.oven n:={n} at={time} celsius:={random} --count 100 --sleep 0.5
     infobus pub news.equity.gmc -  < objects     # each line: JSON
     infobus pub -                  < events      # each line: SUBJECT JSON, or an event in JSON
     infobus sub 'news.>' --json | infobus pub - --bus other
     infobus pub                                  # asks for everything
 
     KEY=TEXT is text; with --type, it is read as the attribute's type. KEY:=JSON is any value.
+
+    With --count, {n} is 1, 2, 3 ..., {time} is the moment, and {random} is a whole number below
+    1,000,000, wherever they stand in OBJECT or --text. Without --count, they mean themselves.
 
     An object that nobody subscribes to is not sent, and stderr says so. With --guaranteed, the
     home's ledger keeps it all the same, for durable consumers that are away.
@@ -89,6 +100,8 @@ def command(
     """
     if wait and guaranteed:
         raise UsageError("--wait is not for --guaranteed: what is kept waits for its consumers")
+    _check(payload, repetition, subject, items, type_name)
+    data = payload.read()
     told = headers_from_items(headers or [])
     with which.join() as node:
         publisher = PatientPublisher(
@@ -105,7 +118,14 @@ def command(
 
             prompt_until_end(node, publisher)
             return
-        bad_count = _publish(node, publisher, subject, items or [], type_name)
+        type_ = None if type_name is None else type_on_bus(node, type_name)
+        bad_count = 0
+        if subject is None or subject == "-" or items == ["-"]:
+            bad_count = _publish_stdin(node, publisher, subject, type_)
+        else:
+            for fill in repetition.fillers():
+                obj = object_from_items(list(map(fill, items or [])), type_)
+                publisher.publish(subject, obj if data is None else _filled(data, fill))
     publisher.tell_unwanted()
     if bad_count:
         raise typer.Exit(2)
@@ -113,26 +133,38 @@ def command(
         raise typer.Exit(1)
 
 
-def _publish(
-    node: Bus,
-    publisher: PatientPublisher,
+def _check(
+    payload: Payload,
+    repetition: Repetition,
     subject: str | None,
-    items: list[str],
+    items: list[str] | None,
     type_name: str | None,
+) -> None:
+    """Raise `UsageError` if the arguments do not go together."""
+    repetition.check()
+    is_stdin = subject in (None, "-") or items == ["-"]
+    if repetition.count is not None and is_stdin:
+        raise UsageError("--count is for what the command itself says, not for lines of stdin")
+    if payload.is_given:
+        if subject in (None, "-") or items or type_name:
+            raise UsageError("--text and --raw stand for the object: give a SUBJECT and no OBJECT")
+    elif not is_stdin and not items and type_name is None:
+        raise UsageError(f"nothing to publish under {subject}: give KEY=TEXT, JSON, --text, or -")
+
+
+def _filled(data: str | bytes, fill: Callable[[str], str]) -> str | bytes:
+    return fill(data) if isinstance(data, str) else data
+
+
+def _publish_stdin(
+    node: Bus, publisher: PatientPublisher, subject: str | None, type_: Type | None
 ) -> int:
-    """Publish the arguments or standard input; returns how many lines of stdin were bad."""
-    type_ = None if type_name is None else type_on_bus(node, type_name)
-    if subject is None or subject == "-":
-        read_count, bad_count = _publish_lines(node, publisher, None, type_)
-        if subject is None and not read_count:
-            raise UsageError("nothing to publish: give a SUBJECT and an object, or lines on stdin")
-        return bad_count
-    if items == ["-"]:
-        return _publish_lines(node, publisher, subject, type_)[1]
-    if not items and type_ is None:
-        raise UsageError(f"nothing to publish under {subject}: give KEY=TEXT, JSON, or -")
-    publisher.publish(subject, object_from_items(items, type_))
-    return 0
+    """Publish standard input; returns how many of its lines were bad."""
+    target = None if subject == "-" else subject
+    read_count, bad_count = _publish_lines(node, publisher, target, type_)
+    if subject is None and not read_count:
+        raise UsageError("nothing to publish: give a SUBJECT and an object, or lines on stdin")
+    return bad_count
 
 
 def _publish_lines(

@@ -58,7 +58,8 @@ def split_item(item: str, by_name: Mapping[str, Kind] = MappingProxyType({})) ->
     key = key.removesuffix(":")
     if not equals or not key:
         raise UsageError(
-            f"{item!r} is not an attribute: write key=text, key:=json, or one JSON object"
+            f"{item!r} is not an attribute: write key=text, key:=json, or one JSON object; "
+            "or publish a text by --text TEXT"
         )
     kind = by_name.get(key)
     if is_json:
