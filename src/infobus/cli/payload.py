@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import typer
 
@@ -49,17 +50,17 @@ class Payload:
 
 def _read(place: str) -> bytes:
     if place == "-":
-        return _bounded(stdin().buffer, "stdin")
+        return _bounded(lambda size: bytes(stdin().buffer.read(size)), "stdin")
     try:
         with Path(place).open("rb") as file:
-            return _bounded(file, place)
+            return _bounded(file.read, place)
     except OSError as error:
         raise UsageError(f"--raw: {error}") from None
 
 
-def _bounded(file: BinaryIO, place: str) -> bytes:
+def _bounded(read: Callable[[int], bytes], place: str) -> bytes:
     """All of a file; refused before it fills the memory."""
-    found = file.read(PAYLOAD_BYTES_MAX + 1)
+    found = read(PAYLOAD_BYTES_MAX + 1)
     if len(found) > PAYLOAD_BYTES_MAX:
         raise UsageError(f"{place} holds more than {PAYLOAD_BYTES_MAX:,} bytes")
     return found
