@@ -1,14 +1,21 @@
 # ruff: noqa: RUF012  (a default list in a data object is copied for each object)
 import base64
-from datetime import UTC, datetime
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus import BadValue, DataObject, UsageError, type_of
-from infobus.cli.lines import attributes_of, to_json
+from infobus.cli.lines import to_json
+from infobus.cli.marks import attributes_of, marked, marked_attributes, object_from_marked, unmarked
 from infobus.cli.values import object_from_items, object_from_json
+from infobus.objects.codec import carried
+from infobus.objects.payloads import native
 
 
 class Part(DataObject, name="cli_test.Part"):
@@ -118,3 +125,79 @@ class TestTyped:
 def test_json_for_a_terminal_spells_out_what_a_terminal_would_obey() -> None:
     shown = to_json({"name\x9b": "a\u202eb"})
     assert shown == '{"name\\u009b":"a\\u202eb"}'
+
+
+class Anything(DataObject, name="cli_test.Anything"):
+    anything: object
+    share: float
+    by_name: dict[str, object] = {}
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | texts
+    | st.binary()
+    | st.datetimes(datetime(1000, 1, 1), timezones=st.just(UTC))
+    | st.builds(GoldPart, label=texts, carat=st.integers(0, 9))
+)
+keys = texts | st.sampled_from(["$bytes", "$map", "$float", "$time", "_type"])
+values = st.recursive(
+    scalars, lambda inside: st.lists(inside) | st.dictionaries(keys, inside), max_leaves=10
+)
+
+
+def through_json(value):
+    return msgspec.json.decode(to_json(value))
+
+
+@given(values)
+def test_any_value_goes_through_json_and_back(value):
+    assert unmarked(through_json(marked(value))) == value
+
+
+@given(values, st.floats(allow_nan=False), st.dictionaries(keys, values))
+def test_any_object_goes_through_json_and_back(value, share, by_name):
+    obj = Anything(anything=value, share=share, by_name=by_name)
+    again = object_from_marked(type_of(obj), through_json(marked_attributes(obj)))
+    assert again == obj
+
+
+@dataclass
+class Rich:
+    price: Decimal
+    key: uuid.UUID
+    day: date
+    wait: timedelta
+    tags: frozenset[str]
+    either: int | bytes | None
+    pair: tuple[bytes, Decimal]
+    blobs: set[bytes]
+    nested: list[Part]
+
+
+def test_rich_kinds_go_through_json_and_back():
+    rich = Rich(
+        Decimal("41.10"),
+        uuid.UUID(int=7),
+        date(2026, 11, 19),
+        timedelta(seconds=1.5),
+        frozenset({"a", "b"}),
+        b"\xff",
+        (b"\0", Decimal("0.1")),
+        {b"\1", b"\2"},
+        [GoldPart(label="x", carat=9)],
+    )
+    twin = carried(rich)
+    again = object_from_marked(type_of(twin), through_json(marked_attributes(rich)))
+    assert again == twin
+    assert native(again) == rich
+
+
+@pytest.mark.parametrize("value", [{"$bytes": "%"}, {"$time": "noon"}, {"_type": "cli_test.None"}])
+def test_marks_that_mean_nothing_are_refused(value):
+    with pytest.raises(UsageError):
+        unmarked(value)

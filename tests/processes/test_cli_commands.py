@@ -5,6 +5,8 @@ import shlex
 import signal
 import subprocess
 import uuid
+from datetime import date
+from decimal import Decimal
 
 import pytest
 
@@ -18,6 +20,16 @@ class Quote(DataObject, name="cli_process.Quote"):
 
     symbol: str
     price: float = 1.0
+
+
+class Part(DataObject, name="round_trip.Part"):
+    seal: bytes
+
+
+class Measure(DataObject, name="round_trip.Measure"):
+    price: Decimal
+    day: date
+    parts: list[Part]
 
 
 class LateQuote(Quote, name="cli_process.LateQuote"):
@@ -101,6 +113,27 @@ class TestPubAndSub:
         code, _, err = shell.run("pub", "-", stdin='{"data": 1}')
         assert code == 2
         assert "line 1: expected an event as `infobus sub --json` prints it" in err
+
+    def test_typed_objects_go_on_to_a_bus_where_nobody_knows_their_type(self, shell, bus):
+        sent = [
+            Measure(price=Decimal("41.10"), day=date(2026, 11, 19), parts=[Part(seal=b"\0")]),
+            "two\nlines",
+            b"\0\xff",
+            {"raw": b"\1", "like": {"$bytes": "no"}, "inf": float("inf")},
+        ]
+        watching = shell.listen("rt.a", "--json", "--count", str(len(sent)))
+        for obj in sent:
+            bus.publish("rt.a", obj)
+        lines = watching.communicate(timeout=60)[0]
+        with infobus.connect(f"{shell.bus}-other", home=shell.folder / "other") as other:
+            got = other.subscribe("rt.a")
+            said = shell.run("pub", "-", "--bus", other.name, "--wait", "60", stdin=lines)
+            assert said == (0, "", "")
+            assert [got.receive(60).data for _ in sent] == sent
+        code, _, err = shell.run(
+            "pub", "-", stdin='{"subject":"a","data":{},"descriptors":["AA=="]}'
+        )
+        assert (code, "line 1: descriptors: " in err) == (2, True)
 
     def test_nothing_at_all_is_an_error(self, shell):
         code, _, err = shell.run("pub", stdin="")

@@ -102,7 +102,7 @@ def _events(counts: Counter[str]) -> Iterator[tuple[int, dict[str, Any]]]:
             counts["bad"] += 1
             warn(f"line {number}: {error}")
             continue
-        yield number, event["data"] if event.keys() == _EVENT_KEYS else event
+        yield number, event["data"] if event.keys() >= _EVENT_KEYS else event
 
 
 def _print_summary(counts: Counter[str], reasons: Counter[str]) -> None:

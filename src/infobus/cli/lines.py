@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import datetime
 from typing import Any
 
@@ -9,23 +10,16 @@ import msgspec
 from rich.text import Text
 
 from infobus import DataObject, DurableEvent, Event, type_of
-from infobus.cli.values import TYPE_KEY, headers_as_json
+from infobus.cli.marks import attributes_of, marked, marked_attributes
+from infobus.cli.values import TYPE_KEY
+from infobus.objects.classes import descriptors_of
 from infobus.objects.codec import carried
-from infobus.objects.data import held_values, unknown_attributes
 from infobus.objects.sealed import SEALED, SEALED_PART
 from infobus.printable import printable, printable_json
 from infobus.security.event_marks import SEALED as SEALED_FOR
 from infobus.security.event_marks import SIGNED
 
 VALUE_LENGTH_MAX = 120
-
-
-def attributes_of(data: Any) -> dict[str, Any]:
-    """The attributes of an object, including those its type here lacks; a dict as it is."""
-    if isinstance(data, dict):
-        return data
-    obj = carried(data)
-    return held_values(obj) | unknown_attributes(obj)
 
 
 def event_heading(event: Event) -> Text:
@@ -61,12 +55,16 @@ def headers_text(event: Event) -> str:
     return f" [{', '.join(told)}]" if told else ""
 
 
-def event_json(event: Event) -> str:
-    """One event as a line of JSON, which `infobus pub -` publishes again."""
+def event_json(event: Event, described: set[int] | None = None) -> str:
+    """One event as a line of JSON, which `infobus pub -` publishes again.
+
+    Of types that are not yet in `described`, the line also has the descriptors, so that it can be
+    published where nobody knows them; then they are added.
+    """
     record = {
         "subject": event.subject,
         "type": event.type,
-        "data": {k: v for k, v in attributes_of(event.data).items() if v is not SEALED},
+        "data": {k: v for k, v in marked_attributes(event.data).items() if v is not SEALED},
         "id": event.id,
         "sender": event.sender,
         "seq": event.seq,
@@ -78,10 +76,26 @@ def event_json(event: Event) -> str:
     if event.signed_by:
         record["signed_by"] = event.signed_by
     if event.headers:
-        record["headers"] = headers_as_json(event.headers)
+        record["headers"] = marked(dict(event.headers))
     if isinstance(event, DurableEvent):
         record["deliveries"] = event.deliveries
+    data = event.data if isinstance(event.data, dict) else carried(event.data)
+    if described is not None and (new := _types_in(data) - described):
+        record["descriptors"] = [base64.b64encode(one).decode() for one in descriptors_of(new)]
+        described |= new
     return to_json(record)
+
+
+def _types_in(value: Any) -> set[int]:
+    """The fingerprints of the types of an object, and of the objects inside it."""
+    if isinstance(value, dict):
+        return set().union(*map(_types_in, value.values()))
+    if isinstance(value, list | tuple):
+        return set().union(*map(_types_in, value))
+    if isinstance(value, DataObject):
+        inside = _types_in(attributes_of(value))
+        return inside | {type_of(value).fingerprint}
+    return set()
 
 
 def to_json(value: Any) -> str:

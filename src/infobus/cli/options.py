@@ -183,6 +183,10 @@ class Quality:
         ),
     ] = None
 
+    def options(self) -> dict[str, Any]:
+        """The same for `Bus.publish` and `Bus.subscribe`."""
+        return {"priority": self.priority, "max_age": self.max_age}
+
 
 @dataclass(frozen=True)
 class SealingKeys:

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from infobus import Bus, Type, UsageError
+from infobus.cli.marks import headers_from_marked, object_from_marked, unmarked
 from infobus.cli.options import (
     Guaranteed,
     HeaderItems,
@@ -20,15 +21,18 @@ from infobus.cli.options import (
 )
 from infobus.cli.payload import Payload
 from infobus.cli.publication import PatientPublisher
-from infobus.cli.repetition import Repetition
+from infobus.cli.repeats import Repeats
 from infobus.cli.terminal import stdin, warn
 from infobus.cli.types import type_on_bus
 from infobus.cli.values import (
     headers_from_items,
-    headers_from_json,
     object_from_items,
     object_from_json,
+    read_object,
 )
+from infobus.errors import BadFrame
+from infobus.objects import find_type
+from infobus.objects.classes import learn
 
 Subject = Annotated[
     str | None,
@@ -61,7 +65,7 @@ Wait = Annotated[
 @grouped
 def command(
     payload: Payload,
-    repetition: Repetition,
+    repeats: Repeats,
     quality: Quality,
     keys: SealingKeys,
     which: WhichBus,
@@ -76,7 +80,6 @@ def command(
 
     \b
     infobus pub news.equity.gmc headline="GM up" price:=41.5
-    infobus pub news.equity.gmc '{"headline": "GM up", "price": 41.5}'
     infobus pub news.equity.gmc --type Story headline="GM up"
     infobus pub news.equity.gmc headline="GM up" --header trace=4bf92f --header attempt:=2
     infobus pub desk.order symbol=GMC price:=41.5 --sign desk --seal-to audit --clear symbol
@@ -100,50 +103,39 @@ def command(
     """
     if wait and guaranteed:
         raise UsageError("--wait is not for --guaranteed: what is kept waits for its consumers")
-    _check(payload, repetition, subject, items, type_name)
-    data = payload.read()
-    told = headers_from_items(headers or [])
+    _check(payload, repeats, subject, items, type_name)
+    data, bad_count = payload.read(), 0
+    told = headers_from_items(headers or []) or None
     with which.join() as node:
-        publisher = PatientPublisher(
-            node,
-            wait,
-            guaranteed=guaranteed,
-            priority=quality.priority,
-            max_age=quality.max_age,
-            headers=told or None,
-            **keys.options(),
-        )
+        options = quality.options() | keys.options()
+        publisher = PatientPublisher(node, wait, guaranteed=guaranteed, headers=told, **options)
         if subject is None and stdin().isatty():
             from infobus.cli.prompt import prompt_until_end
 
             prompt_until_end(node, publisher)
             return
         type_ = None if type_name is None else type_on_bus(node, type_name)
-        bad_count = 0
         if subject is None or subject == "-" or items == ["-"]:
             bad_count = _publish_stdin(node, publisher, subject, type_)
         else:
-            for fill in repetition.fillers():
-                obj = object_from_items(list(map(fill, items or [])), type_)
-                publisher.publish(subject, obj if data is None else _filled(data, fill))
+            for fill in repeats.fillers():
+                publisher.publish(subject, _object(data, items or [], type_, fill))
     publisher.tell_unwanted()
-    if bad_count:
-        raise typer.Exit(2)
-    if wait and publisher.unwanted:
-        raise typer.Exit(1)
+    if bad_count or (wait and publisher.unwanted):
+        raise typer.Exit(2 if bad_count else 1)
 
 
 def _check(
     payload: Payload,
-    repetition: Repetition,
+    repeats: Repeats,
     subject: str | None,
     items: list[str] | None,
     type_name: str | None,
 ) -> None:
     """Raise `UsageError` if the arguments do not go together."""
-    repetition.check()
+    repeats.check()
     is_stdin = subject in (None, "-") or items == ["-"]
-    if repetition.count is not None and is_stdin:
+    if repeats.count is not None and is_stdin:
         raise UsageError("--count is for what the command itself says, not for lines of stdin")
     if payload.is_given:
         if subject in (None, "-") or items or type_name:
@@ -152,7 +144,11 @@ def _check(
         raise UsageError(f"nothing to publish under {subject}: give KEY=TEXT, JSON, --text, or -")
 
 
-def _filled(data: str | bytes, fill: Callable[[str], str]) -> str | bytes:
+def _object(
+    data: str | bytes | None, items: list[str], type_: Type | None, fill: Callable[[str], str]
+) -> Any:
+    if data is None:
+        return object_from_items([fill(item) for item in items], type_)
     return fill(data) if isinstance(data, str) else data
 
 
@@ -195,17 +191,33 @@ def _publish_event(
     """Publish an event as `infobus sub --json` prints it; `types` are those found so far."""
     try:
         event = msgspec.json.decode(line, type=_PrintedEvent)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(f"expected an event as `infobus sub --json` prints it: {error}") from None
-    if event.type is not None and event.type not in types:
-        types[event.type] = type_on_bus(node, event.type)
-    type_ = None if event.type is None else types[event.type]
+    for known in _learned(event.descriptors):
+        types[known.name] = known
+    values = read_object(bytes(event.data).decode())
+    obj: Any = None
+    if event.type is None:
+        obj = {name: unmarked(value) for name, value in values.items()}
+    else:
+        if event.type not in types:
+            types[event.type] = type_on_bus(node, event.type)
+        obj = object_from_marked(types[event.type], values)
     options: dict[str, Any] = {}
     if event.priority is not None:
         options["priority"] = event.priority
     if event.headers is not None:
-        options["headers"] = headers_from_json(event.headers)
-    publisher.publish(event.subject, object_from_json(bytes(event.data).decode(), type_), **options)
+        options["headers"] = headers_from_marked(event.headers)
+    publisher.publish(event.subject, obj, **options)
+
+
+def _learned(written: list[bytes]) -> list[Type]:
+    """The types that descriptors define; the bus's own rules decide which of them count."""
+    try:
+        found = [find_type(learn(one)) for one in written]
+    except BadFrame as error:
+        raise UsageError(f"descriptors: {error}") from None
+    return [known for known in found if known is not None and known.is_known]
 
 
 class _PrintedEvent(msgspec.Struct):
@@ -214,6 +226,7 @@ class _PrintedEvent(msgspec.Struct):
     type: str | None = None
     priority: str | None = None
     headers: dict[str, Any] | None = None
+    descriptors: list[bytes] = []
 
 
 def _split_line(line: str) -> tuple[str, str]:

@@ -61,7 +61,7 @@ def command(
 
     Quote the patterns: shells have their own * and >.
     """
-    out, wanted = console(), None
+    out, wanted, described = console(), None, set[int]()
     if where is not None:
         from infobus.filters import compile
 
@@ -72,7 +72,7 @@ def command(
         note(f"listening on {', '.join(patterns)}{filtered} (bus {node.name})")
         for event in _events(subscription, until):
             if as_json:
-                write(event_json(event))
+                write(event_json(event, described))
             else:
                 _show(event, out, full)
 
@@ -90,8 +90,7 @@ def _subscribe(
             patterns,
             where=where,
             on_mismatch="generic",
-            priority=quality.priority,
-            max_age=quality.max_age,
+            **quality.options(),
             **keys,
         )
     if quality != Quality():

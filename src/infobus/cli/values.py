@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -22,7 +21,6 @@ from infobus.objects import DataObject, Type, find_type, kinds
 from infobus.objects.classes import class_for
 from infobus.objects.kinds import Kind, ListOf, MapOf, Maybe, ObjectOf
 
-_BYTES_KEY, _FLOAT_KEY = "$bytes", "$float"  # of headers that JSON has no value for
 TYPE_KEY = "_type"  # no attribute's name begins with '_'
 
 
@@ -34,14 +32,14 @@ def object_from_items(items: Sequence[str], type_: Type | None = None) -> Any:
     >>> object_from_items(['{"headline": "GM up"}'])
     {'headline': 'GM up'}
     """
-    values = values_from_items(items, _kinds_of(type_))
+    values = values_from_items(items, kinds_of(type_))
     return values if type_ is None else make_object(type_, values)
 
 
 def values_from_items(items: Sequence[str], by_name: Mapping[str, Kind]) -> dict[str, Any]:
     """The values by name in `key=text key:=json ...`, or in one JSON object."""
     if len(items) == 1 and items[0].lstrip().startswith("{"):
-        return _converted(_read_object(items[0]), by_name)
+        return _converted(read_object(items[0]), by_name)
     values: dict[str, Any] = {}
     for item in items:
         key, value = split_item(item, by_name)
@@ -80,57 +78,27 @@ def headers_from_items(items: Sequence[str]) -> dict[str, Any]:
     return dict(map(split_item, items))
 
 
-def headers_as_json(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Headers in values that JSON has: bytes and what is no number are marked."""
-    return {name: _marked(value) for name, value in headers.items()}
-
-
-def headers_from_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The headers of which `headers_as_json` made these values.
-
-    >>> headers_from_json(headers_as_json({"key": b"\\0", "n": 1.0}))
-    {'key': b'\\x00', 'n': 1.0}
-    """
-    return {name: _unmarked(name, value) for name, value in values.items()}
-
-
-def _marked(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return {_BYTES_KEY: base64.b64encode(value).decode()}
-    is_odd = isinstance(value, float) and not math.isfinite(value)
-    return {_FLOAT_KEY: repr(value)} if is_odd else value
-
-
-def _unmarked(name: str, value: Any) -> Any:
-    match value:
-        case {"$bytes": str(text), **rest} if not rest:
-            return value_from_json(kinds.BYTES, text)
-        case {"$float": "nan" | "inf" | "-inf" as text, **rest} if not rest:
-            return float(text)
-        case dict() | list() | None:
-            raise UsageError(f"header {name!r} is {value!r:.60}: expected text, a number or a bool")
-    return value
-
-
 def object_from_json(text: str, type_: Type | None = None) -> Any:
     """The object that is written as a JSON object."""
-    values = _read_object(text)
+    values = read_object(text)
     return values if type_ is None else object_from_dict(type_, values)
 
 
 def object_from_dict(type_: Type, values: dict[str, Any]) -> DataObject:
     """An object of type `type_` from a decoded JSON object."""
-    return make_object(type_, _converted(values, _kinds_of(type_)))
+    return make_object(type_, _converted(values, kinds_of(type_)))
 
 
-def _read_object(text: str) -> dict[str, Any]:
+def read_object(text: str) -> dict[str, Any]:
+    """A JSON object, with its values as JSON has them."""
     values = read_json(text, "the object")
     if not isinstance(values, dict):
         raise UsageError(f'expected a JSON object such as {{"key": 1}}, got {text:.60}')
     return values
 
 
-def _kinds_of(type_: Type | None) -> dict[str, Kind]:
+def kinds_of(type_: Type | None) -> dict[str, Kind]:
+    """The kinds of a type's attributes, by name, as they are carried."""
     return {} if type_ is None else {one.name: one.plain for one in type_.attributes}
 
 

@@ -18,7 +18,7 @@ RANDOM_MAX = 999_999
 
 
 @dataclass(frozen=True)
-class Repetition:
+class Repeats:
     """How often something is published."""
 
     count: Annotated[
