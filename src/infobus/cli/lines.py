@@ -61,7 +61,7 @@ def event_json(event: Event, described: set[int] | None = None) -> str:
     Of types that are not yet in `described`, the line also has the descriptors, so that it can be
     published where nobody knows them; then they are added.
     """
-    record = {
+    record: dict[str, Any] = {
         "subject": event.subject,
         "type": event.type,
         "data": {k: v for k, v in marked_attributes(event.data).items() if v is not SEALED},
