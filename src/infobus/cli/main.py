@@ -23,8 +23,9 @@ app = typer.Typer(
 )
 # In the order of the help. A module has one `command`, or several in an `app`.
 for name in (
-    "pub sub types describe filter quench watch stats topology services call daemon router members "
-    "tags keys ledger journal tdl capture query repository backtest replay pipeline feed demo bench"
+    "pub sub types describe filter quench watch stats topology services call reply rtt daemon "
+    "router members tags keys ledger journal tdl capture query repository backtest replay pipeline "
+    "feed demo bench"
 ).split():
     module = import_module(f"infobus.cli.{name}")
     if hasattr(module, "app"):
