@@ -285,3 +285,11 @@ class TestTypesAndDescribe:
             timeout=60,
         )
         assert completing.stdout.split() == ["cli_process.LateQuote"]
+
+
+def test_sub_prints_lines_of_your_own(shell):
+    watching = shell.listen("news.>", "-F", "{subject}={data[x]}", "--count", "1")
+    assert shell.run("pub", "news.a", "x=a\x1bb") == (0, "", "")
+    assert watching.communicate(timeout=60)[0] == "news.a=a\\x1bb\n"
+    code, _, err = shell.run("sub", "a", "--json", "-F", "{subject}")
+    assert (code, err) == (2, "infobus: --json, --full and --format exclude each other\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,6 +43,15 @@ def command(
     full: Annotated[
         bool, typer.Option("--full", help="Show each object in full, nested objects included.")
     ] = False,
+    format_text: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            "-F",
+            metavar="TEXT",
+            help="Print this for each event, such as '{time} {subject} {data\\[headline]}'.",
+        ),
+    ] = None,
     durable: Annotated[
         str | None,
         typer.Option(
@@ -59,9 +68,16 @@ def command(
     With --durable, events that were shown do not come again when you restart the command. Events
     wait for the name until [b]infobus ledger drop NAME[/b].
 
+    With --format, {subject}, {type}, {data}, {headers}, {time}, {priority}, {id}, {sender}, {seq}
+    are filled in; {data\\[headline]} is one attribute, and {headers\\[trace]} one header. What an
+    event lacks is [b]-[/b].
+
     Quote the patterns: shells have their own * and >.
     """
-    out, wanted, described = console(), None, set[int]()
+    if sum((as_json, full, format_text is not None)) > 1:
+        raise UsageError("--json, --full and --format exclude each other")
+    shown = _shower(as_json, full, format_text)
+    wanted = None
     if where is not None:
         from infobus.filters import compile
 
@@ -71,10 +87,21 @@ def command(
         filtered = "" if wanted is None else f" where {wanted}"
         note(f"listening on {', '.join(patterns)}{filtered} (bus {node.name})")
         for event in _events(subscription, until):
-            if as_json:
-                write(event_json(event, described))
-            else:
-                _show(event, out, full)
+            shown(event)
+
+
+def _shower(as_json: bool, full: bool, format_text: str | None) -> Callable[[infobus.Event], None]:
+    """What prints an event."""
+    if as_json:
+        described = set[int]()
+        return lambda event: write(event_json(event, described))
+    if format_text is not None:
+        from infobus.cli.event_format import EventFormat
+
+        line = EventFormat(format_text).line
+        return lambda event: write(line(event))
+    out = console()
+    return lambda event: _show(event, out, full)
 
 
 def _subscribe(
