@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,8 +16,9 @@ from typing import Any
 import pytest
 
 import infobus
-from infobus import Bus, EngineError
+from infobus import Bus, BusClosed, EngineError
 from infobus.router.control import ask_router
+from infobus.services.sessions import QoS
 from tests.cli.running import Shell
 from tests.patience import make_programs_patient
 from tests.router.sites import eventually, is_quiet
@@ -182,6 +185,54 @@ def test_guaranteed_events_cross_once_although_routers_are_killed(shell, ends):
     found += [subscription.receive(timeout_s=60).data["n"] for _ in range(1_000 - len(found))]
     assert found == list(range(1_000))
     assert is_quiet(subscription)
+
+
+SUPPLIER = """
+import sys, time, infobus
+from infobus.services.sessions import QoS
+def converse(session):
+    print("begun", session.qos.priority, flush=True)
+    for obj in session:
+        session.send({"echo": obj["n"]})
+    print(session.reason, flush=True)
+with infobus.connect(sys.argv[1]) as bus:
+    bus.offer_sessions("plant.desk", converse, qos=QoS(max_rate=2_000))
+    time.sleep(600)
+"""
+
+
+def test_a_session_crosses_and_ends_at_both_ends_when_anything_on_its_way_is_killed(shell, ends):
+    world = Routers(shell, ["ab", "bc"], ends, more="services = true")
+    consumer = world.join("c")
+
+    def supply() -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", SUPPLIER, world.bus("a")]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        ends.callback(process.stdout.close)
+        ends.callback(process.wait)
+        ends.callback(process.kill)
+        return process
+
+    supplier = supply()
+    for victim in ("supplier", "c", "b"):
+        eventually(lambda: consumer.who_is_out_there("plant.desk", timeout_s=0.2))
+        session = consumer.open_session("plant.desk", qos=QoS(priority="business"), timeout_s=20)
+        assert session.qos == QoS("business", None, 2_000)
+        for number in range(100):
+            session.send({"n": number})
+        assert [session.receive(60)["echo"] for _ in range(100)] == list(range(100))
+        assert supplier.stdout.readline() == "begun business\n"
+        killed = supplier if victim == "supplier" else world.processes[victim]
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        with pytest.raises(BusClosed, match="died"):
+            session.receive(60)
+        if victim == "supplier":
+            eventually(lambda: not consumer.who_is_out_there("plant.desk", timeout_s=0.2))
+            supplier = supply()
+        else:
+            assert "died" in supplier.stdout.readline()
+            world.processes[victim] = world.start(victim)
 
 
 def test_when_the_router_that_carries_is_killed_another_of_its_group_goes_on(shell, ends):

@@ -189,7 +189,7 @@ class TestFinding:
 
     def test_what_is_not_agreed_on_does_not_cross(self, shop: Bus, office: Bus, desk: Desk) -> None:
         shop.serve("private.desk", desk)
-        shop.offer_sessions("svc.talk", lambda session: None, qos=QoS())
+        shop.offer_sessions("private.talk", lambda session: None, qos=QoS())
         shop.serve("svc.last", desk)
         wait_until(lambda: bool(office.who_is_out_there("svc.last")))
         subjects = sorted(found.subject for found in office.who_is_out_there(">"))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from infobus import Bus
 from infobus.router.guaranteed import GuaranteedCrossing, GuaranteedWay, Translate
 from infobus.router.services import ServiceCrossing, ServiceWay
+from infobus.router.sessions import SessionTerms
 from infobus.router.settings import AgreementSettings, RouterSettings
 from infobus.router.status import GuaranteedStatus
 
@@ -107,6 +108,7 @@ class Crossings:
                 router=self._router.name,
                 outward=ServiceWay(patterns=self._forms.inside.patterns, translate=outward),
                 inward=way,
+                terms=SessionTerms(self._agreement.classes, self._agreement.max_rate),
             )
         else:
             self._services.inward.change(way)

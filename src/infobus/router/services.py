@@ -6,6 +6,8 @@ exceptions pass as they came, unread. A call runs at most once: the router hands
 one server that the stand-in is for. If the server does not take it, the caller may try another
 one, as within a bus; if the server or the router dies meanwhile, the call may have run.
 
+A supplier of sessions has a stand-in of another kind: see `router.sessions`.
+
 A stand-in has no stand-in back on the bus of its server, nor do servers of the own site come home
 from outside.
 """
@@ -33,10 +35,16 @@ from infobus.protocols.invocation.effects import Bound, GivenUp, Outgoing
 from infobus.protocols.invocation.offers import Id, Offer
 from infobus.protocols.invocation.rules import Key
 from infobus.router.guaranteed import Translate
+from infobus.router.sessions import (
+    UNLIMITED,
+    SessionPairs,
+    SessionStandIn,
+    SessionTerms,
+    supplies_sessions,
+)
 from infobus.services.discovery import Found
 from infobus.services.exchange import Exchange
 from infobus.services.failures import write_error
-from infobus.services.sessions import SessionSupplier
 from infobus.subjects import matches
 from infobus.waiters import Mailbox
 
@@ -68,6 +76,7 @@ class ServiceCrossing:
         router: The router's name, for who finds a service through it.
         outward: What the site offers.
         inward: What others offer to it.
+        terms: What sessions may agree to at most.
     """
 
     def __init__(
@@ -79,12 +88,14 @@ class ServiceCrossing:
         router: str,
         outward: ServiceWay,
         inward: ServiceWay,
+        terms: SessionTerms = UNLIMITED,
     ) -> None:
         self.outward = ServicePassage(
             inside,
             outside,
             outward,
             lambda found: None if "via" in found.info else {"site": site, "via": [router]},
+            terms,
         )
         self.inward = ServicePassage(
             outside,
@@ -95,6 +106,7 @@ class ServiceCrossing:
                 if found.node == outside.node or found.info.get("site") == site
                 else {"via": [*_routers(found), router]}
             ),
+            terms,
         )
 
     def close(self) -> None:
@@ -113,6 +125,7 @@ class ServicePassage:
 
     Attributes:
         stand_ins: Those that are there now, by the node and the presence of their servers.
+        session_pairs: The sessions that cross now.
     """
 
     def __init__(
@@ -121,8 +134,10 @@ class ServicePassage:
         target: Bus,
         way: ServiceWay,
         tell: Callable[[Found], Mapping[str, Any] | None],
+        terms: SessionTerms,
     ) -> None:
-        self.stand_ins: dict[Key, StandIn] = {}
+        self.stand_ins: dict[Key, StandIn | SessionStandIn] = {}
+        self.session_pairs = SessionPairs(source, target, terms)
         self._way = self._told = way
         self._tell = tell
         self._there = interior(source).services.exchange
@@ -177,6 +192,7 @@ class ServicePassage:
         self._forget()
         while self.stand_ins:
             self.stand_ins.popitem()[1].close()
+        self.session_pairs.close()
 
     def _hear(self, what: str, participant: Participant) -> None:
         """Somebody over there has arrived, changed or departed; any thread says so."""
@@ -193,6 +209,8 @@ class ServicePassage:
                 self.stand_ins.pop(key).asked_to_retire()
         elif known is not None:
             known.change(presence, said)
+        elif supplies_sessions(Found.of(participant.node, presence)):
+            self.stand_ins[key] = SessionStandIn(self.session_pairs, key, subject, presence, said)
         else:
             self.stand_ins[key] = StandIn(
                 self._there, self._here, self._jobs, key, subject, presence, said
@@ -205,8 +223,8 @@ class ServicePassage:
 
     def _said(self, found: Found) -> bytes | None:
         more = self._tell(found)
-        if more is None or found.interface.name == SessionSupplier.__name__:
-            return None  # the events of a session do not cross
+        if more is None:
+            return None
         try:
             return codec.encode({**found.info, **more})[1]
         except BadValue:

@@ -106,7 +106,7 @@ class Offered:
         """Whether new calls are refused."""
         return self._retired.is_set()
 
-    def update(self, *, version: str | None = None, **info: Any) -> None:
+    def update(self, /, *, version: str | None = None, **info: Any) -> None:
         """Change what those who ask are told about it."""
         changes = {**info, **({} if version is None else {"version": version})}
         self._said = {**self._said, **changes}

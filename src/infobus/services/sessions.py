@@ -29,12 +29,21 @@ from infobus.services.service import Service, current_call
 log = logging.getLogger("infobus")
 
 _SUBJECT = "session-{}.{}"  # a channel of its own, so that nobody else hears of it
+_AGE = "infobus-age"  # header: how many seconds an event took to the router that passes it on
 
 
 class Ended(DataObject, name="infobus.SessionEnded"):
     """The last word of a session."""
 
     reason: str = ""
+
+
+class Missed(DataObject, name="infobus.SessionLoss"):
+    """Something that the other side said was lost before it came to its last router."""
+
+    text: str
+    first: int
+    last: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,10 +96,21 @@ class Session:
         id: What both sides call it.
         peer: The node of the other side.
         qos: What was agreed.
+
+    Args:
+        hears, speaks: The two directions, `up` to the supplier and `down` from it.
+        options: Of the subscription.
     """
 
     def __init__(
-        self, bus: SessionBus, exchange: Exchange, id: str, *, hears: str, speaks: str
+        self,
+        bus: SessionBus,
+        exchange: Exchange,
+        id: str,
+        *,
+        hears: str,
+        speaks: str,
+        **options: Any,
     ) -> None:
         self.id = id
         self.peer = ""
@@ -102,7 +122,7 @@ class Session:
         self._speaks = _SUBJECT.format(id, speaks)
         self._send_at_s = 0.0
         self._sending = threading.Lock()
-        self._heard = bus.subscribe(_SUBJECT.format(id, hears), on_loss="raise")
+        self._heard = bus.subscribe(_SUBJECT.format(id, hears), on_loss="raise", **options)
 
     def begin(self, peer: str, qos: QoS) -> None:
         """The other side is known."""
@@ -115,6 +135,31 @@ class Session:
         Raises:
             BusClosed: The session has ended; `reason` says why.
         """
+        self._wait_for_turn()
+        self._publish(obj)
+
+    def pass_on(self, event: Any) -> None:
+        """Say what was said in another session: an event of `receive_event`, unless it is too old.
+
+        Raises:
+            BusClosed: The session has ended; `reason` says why.
+        """
+        self._wait_for_turn()
+        options: dict[str, Any] = {"test": event.test}
+        if (max_age := self.qos.max_age) is not None:
+            told = event.headers.get(_AGE)
+            age_s = told if isinstance(told, float) else 0.0
+            age_s += max(0.0, time.time() - event.time)
+            if age_s >= max_age:
+                return
+            options |= {"max_age": max_age - age_s, "headers": {_AGE: age_s}}
+        self._publish(event.data, **options)
+
+    def pass_loss_on(self, error: LossError) -> None:
+        """Tell the other side that something was lost on its way here."""
+        self._publish(Missed(text=str(error), first=error.first, last=error.last))
+
+    def _wait_for_turn(self) -> None:
         if self.qos.max_rate is not None:
             with self._sending:
                 now_s = time.monotonic()
@@ -124,7 +169,6 @@ class Session:
                 time.sleep(wait_s)
         if self.reason:
             raise BusClosed(f"the session with {self.peer} has ended: {self.reason}")
-        self._publish(obj)
 
     def receive(self, timeout_s: float | None = None) -> Any:
         """What the other side sends next.
@@ -134,15 +178,24 @@ class Session:
             BusClosed: The session has ended; `reason` says why.
             LossError: Something it sent can no longer be had; the next call goes on after it.
         """
+        return self.receive_event(timeout_s).data
+
+    def receive_event(self, timeout_s: float | None = None) -> Any:
+        """The same as `receive`, with what the bus knows of it."""
         try:
-            obj = self._heard.receive(timeout_s).data
+            event = self._heard.receive(timeout_s)
         except BusClosed:
             why = self.reason or "the bus was closed"
             raise BusClosed(f"the session with {self.peer} has ended: {why}") from None
+        obj = event.data
         if isinstance(obj, Ended):
             self._end(obj.reason or "the other side has closed it")
             raise BusClosed(f"the session with {self.peer} has ended: {self.reason}")
-        return obj
+        if isinstance(obj, Missed):
+            raise LossError(
+                obj.text, sender=self.peer, channel=event.subject, first=obj.first, last=obj.last
+            )
+        return event
 
     def __iter__(self) -> Iterator[Any]:
         while True:
@@ -168,20 +221,22 @@ class Session:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _publish(self, obj: Any) -> None:
-        options = {"priority": self.qos.priority, "max_age": self.qos.max_age}
-        self._bus.publish(self._speaks, obj, **options)
+    def _publish(self, obj: Any, **options: Any) -> None:
+        usual = {"priority": self.qos.priority, "max_age": self.qos.max_age}
+        self._bus.publish(self._speaks, obj, **{**usual, **options})
 
     def _on_departure(self, node: str) -> None:
         if node == self.peer:
             self._end("the other side has died")
 
     def _end(self, reason: str) -> None:
-        if not self.reason:
+        with self._sending:
+            if self.reason:
+                return
             self.reason = reason
-            if self._on_departure in self._exchange.departures:
-                self._exchange.departures.remove(self._on_departure)
-            self._heard.close()
+        if self._on_departure in self._exchange.departures:
+            self._exchange.departures.remove(self._on_departure)
+        self._heard.close()
 
 
 class Conversations:
@@ -282,8 +337,9 @@ def open_session(
     qos: QoS,
     timeout_s: float,
     check: Check,
+    **options: Any,
 ) -> Session:
-    """Begin a session with a supplier of the client's subject; see `SessionBus.open_session`."""
+    """Begin a session with a supplier of the client's subject; see `Bus.open_session`."""
     check(qos)
     found = client.servers(timeout_s)
     if not found:
@@ -292,7 +348,8 @@ def open_session(
     if not able:
         raise UsageError(f"{client.subject!r} is served, but not for sessions")
     chosen = choose(able)
-    session = Session(bus, exchange, os.urandom(8).hex(), hears="down", speaks="up")
+    session = Session(bus, exchange, os.urandom(8).hex(), hears="down", speaks="up", **options)
+    session.begin(chosen.node, QoS())  # before it knows of the session: so its death is noticed
     try:
         target = client.options(policy=lambda found: chosen)
         told = target.begin_session(session.id, qos.priority, qos.max_age, qos.max_rate)
@@ -301,5 +358,5 @@ def open_session(
     except BaseException:
         session.close()
         raise
-    session.begin(chosen.node, agreed)
+    session.qos = agreed
     return session
