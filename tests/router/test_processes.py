@@ -187,6 +187,27 @@ def test_guaranteed_events_cross_once_although_routers_are_killed(shell, ends):
     assert is_quiet(subscription)
 
 
+def test_a_session_goes_on_by_another_path_when_a_transit_router_is_killed(shell, ends):
+    def converse(session):
+        for obj in session:
+            session.send({"echo": obj["n"]})
+
+    world = Routers(shell, ["ab", "ac", "bd", "cd"], ends, more="services = true")
+    supplier, consumer = world.join("a"), world.join("d")
+    supplier.offer_sessions("plant.desk", converse)
+    eventually(lambda: consumer.who_is_out_there("plant.desk", timeout_s=0.2))
+    count = 1_000
+    with consumer.open_session("plant.desk", timeout_s=20) as session:
+        for number in range(count):
+            session.send({"n": number})
+            if number == count // 2:
+                links = world.status("d")["neighbours"]
+                used = max(links, key=lambda one: one["sent_frames"])["name"]
+                world.processes[used[0]].send_signal(signal.SIGKILL)
+            time.sleep(0.001)
+        assert [session.receive(60)["echo"] for _ in range(count)] == list(range(count))
+
+
 SUPPLIER = """
 import sys, time, infobus
 from infobus.services.sessions import QoS
