@@ -29,7 +29,7 @@ from infobus.services.service import Service, current_call
 log = logging.getLogger("infobus")
 
 _SUBJECT = "session-{}.{}"  # a channel of its own, so that nobody else hears of it
-_AGE = "infobus-age"  # header: how many seconds an event took to the router that passes it on
+_AGE = "infobus.age"  # header: how many seconds an event took to the router that passes it on
 
 
 class Ended(DataObject, name="infobus.SessionEnded"):
