@@ -314,3 +314,75 @@ class TestRates:
             wait_until(lambda: not clients.is_throttled(greedy.node, time.monotonic()))
             plant.give(ann, plant.published(self.OTHERS))
             wait_until(lambda: not clients.has_limits)
+
+
+class TestDurableNames:
+    ADMIN = '[roles.admin]\npublish = [">"]\nsubscribe = [">"]\nhold = [">"]\nmanage = [">"]\n'
+    READER = '[roles.reader]\nsubscribe = ["plant.>", "hr.>"]\n'
+    FORMER = '[roles.reader]\nsubscribe = ["plant.>"]\n'
+
+    @staticmethod
+    def keep(bus, subject, *numbers):
+        for n in numbers:
+            bus.publish(subject, {"n": n}, guaranteed=True)
+
+    def test_a_durable_subscription_whose_right_ends_is_closed_with_the_reason(self, tmp_path):
+        plant = Plant(tmp_path, self.ADMIN, self.READER)
+        with plant.node("ann", "admin") as ann, plant.node("rob", "reader") as rob:
+            pay = rob.subscribe("hr.>", durable="pay")
+            self.keep(ann, "hr.pay", 1)
+            assert pay.receive(PATIENCE_S).data["n"] == 1
+            plant.give(ann, plant.published(self.ADMIN, self.FORMER))
+            with pytest.raises(NotAllowed) as caught:
+                pay.receive(PATIENCE_S)
+            assert (caught.value.subject, caught.value.policy) == ("hr.>", 3)
+
+    def test_what_was_revoked_is_not_sent_whatever_the_consumer_believes(self, tmp_path):
+        plant = Plant(tmp_path, self.ADMIN, self.READER)
+        with plant.node("ann", "admin") as ann, plant.node("rob", "reader") as rob:
+            deaf = plant.drivers[rob]
+            deaf._consider = lambda signed, source: []  # it stays with the policy of yesterday
+            pay, both = rob.subscribe("hr.>", durable="pay"), rob.subscribe(">", narrow=True)
+            self.keep(ann, "hr.pay", 1)
+            assert pay.receive(PATIENCE_S).data["n"] == 1
+            plant.give(ann, plant.published(self.ADMIN, self.FORMER))
+            wait_until(lambda: plant.drivers[ann].guard.policy.version == 3)
+            self.keep(ann, "hr.pay", 2)
+            self.keep(ann, "plant.oven", 3)
+            while both.receive(PATIENCE_S).subject != "plant.oven":
+                pass
+            with pytest.raises(TimeoutError):
+                pay.receive(0.5)
+            wait_until(lambda: rob.stats().denied > 0 and ann.node in rob.stats().complaints)
+            plant.give(ann, plant.published(self.ADMIN, self.READER))
+            assert pay.receive(PATIENCE_S).data["n"] == 2  # nothing of it was lost meanwhile
+
+    def test_what_a_rule_excludes_is_left_out_of_a_ledger_too(self, tmp_path):
+        reader = '[roles.reader]\nsubscribe = [{ to = ["plant.>"], except = ["plant.secret"] }]'
+        plant = Plant(tmp_path, self.ADMIN, reader)
+        with plant.node("ann", "admin") as ann, plant.node("rob", "reader") as rob:
+            guard = plant.drivers[rob].guard
+            guard.wanted = lambda patterns, narrow: list(patterns)
+            guard.may_hear = lambda subject: True
+            taken = rob.subscribe("plant.>", durable="all")
+            self.keep(ann, "plant.secret", 1)
+            with ann.transaction(guaranteed=True) as tx:
+                tx.publish("plant.oven", {"n": 2})
+                tx.publish("plant.secret", {"n": 3})
+            self.keep(ann, "plant.oven", 4)
+            assert taken.receive(PATIENCE_S).data["n"] == 4
+
+    def test_events_of_a_ledger_are_those_of_who_serves_it(self, tmp_path):
+        plant = Plant(tmp_path, self.ADMIN, '[roles.oven]\npublish = ["plant.>"]\n')
+        with plant.node("ann", "admin") as ann, plant.node("max", "oven") as mallory:
+            plant.drivers[mallory].guard.check = lambda action, subject: None
+            taken = ann.subscribe(">", durable="all")
+            self.keep(mallory, "hr.pay", 1)
+            self.keep(mallory, "plant.oven", 2)
+            with mallory.transaction(guaranteed=True) as tx:
+                tx.publish("plant.oven", {"n": 3})
+                tx.publish("hr.pay", {"n": 4})
+            self.keep(mallory, "plant.oven", 5)
+            for n in (2, 5):
+                assert taken.receive(PATIENCE_S).data["n"] == n
+            assert ann.stats().denied == 2

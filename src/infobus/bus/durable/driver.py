@@ -14,9 +14,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec import convert
+from msgspec.structs import replace as changed
 
 from infobus.bus.deliver.subscription import OnMismatch, loss_error
 from infobus.bus.durable.feed import LedgerFeed
@@ -35,18 +36,19 @@ from infobus.bus.durable.stores import KeptLedger, KeptPlaces, Stores
 from infobus.bus.durable.subscription import DurableEvent
 from infobus.bus.publish.publisher import MakeRecords
 from infobus.bus.runtime.registration import Background, Part
-from infobus.bus.runtime.runtime import Runtime
+from infobus.bus.runtime.runtime import Runtime, WhyNot
 from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, LedgerInUse, StoreError
 from infobus.headers import decode as decode_headers
 from infobus.objects.codec import Mismatched
 from infobus.protocols.frames import wire
-from infobus.protocols.frames.guaranteed import Durable, Entry, GuaranteedMessage, NamePlace
+from infobus.protocols.frames.guaranteed import Durable, Entry, GuaranteedMessage, Kept, NamePlace
 from infobus.protocols.frames.transactions import GROUP
 from infobus.protocols.guaranteed import effects as effect
 from infobus.protocols.guaranteed.adoption import LedgerTurns
 from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import ConsumerTerms
 from infobus.protocols.guaranteed.keeper import NameKeeper, SavePlaces
+from infobus.protocols.guaranteed.ledger_port import subjects_of
 from infobus.protocols.guaranteed.server import (
     LedgerFailed,
     LedgerServer,
@@ -56,6 +58,9 @@ from infobus.protocols.guaranteed.server import (
 from infobus.protocols.reliable.effects import Lost
 from infobus.stores.ledger.record import Record, SourcePlace
 from infobus.stores.ledger.retention import KEEP_BYTES, KEEP_S, PatientClock
+
+if TYPE_CHECKING:
+    from infobus.bus.rights.guard import Guard
 
 log = logging.getLogger("infobus")
 
@@ -98,6 +103,10 @@ class Guarantees:
         self._server = LedgerServer(
             name=runtime.name, decode=decode, describe=describe, terms=server_terms
         )
+        if runtime.guard is not None:
+            self._server.may_want = runtime.guard.accepts_row
+            self._server.may_have = runtime.guard.accepts_reading
+        runtime.enders.append(self._end_what_may_not_go_on)
         self._own: KeptLedger | None = None  # the one that this node writes to
         self._opening = threading.RLock()  # the strand may bury, and so publish, meanwhile
         self._taking = threading.Lock()  # of ledgers that nobody owns, one after the other
@@ -351,6 +360,13 @@ class Guarantees:
         """Use a durable name no longer; returns when everything is saved."""
         self._call(lambda: self._end(subscription, error))
 
+    def _end_what_may_not_go_on(self, why_not: WhyNot) -> None:
+        """Another policy counts: end the uses of names that it does not allow."""
+        for subscription in list(self._uses):
+            error = why_not(subscription.patterns, False)
+            if error is not None:
+                self._strand.do(partial(self._end, subscription, error))
+
     def _end(self, subscription: User, error: BusError | None) -> None:
         use = self._uses.pop(subscription, None)
         if use is not None:
@@ -391,9 +407,22 @@ class Guarantees:
         if guard is not None and isinstance(message, Durable):
             accepted = [one for one in message.patterns if guard.accepts_row(message.sender, one)]
             if len(accepted) < len(message.patterns):
-                message = replace(message, patterns=[])  # it ends here what it may not have
+                message = changed(message, patterns=[])  # it ends here what it may not have
+        elif guard is not None and isinstance(message, Kept):
+            entries = [one for one in message.entries if self._may_keep(guard, message.sender, one)]
+            if len(entries) < len(message.entries):
+                self._runtime.counters.denied += len(message.entries) - len(entries)
+                message = changed(message, entries=entries)  # the others are as not for this node
         peer = self._runtime.node.peers.get(message.sender)
         return message if peer is not None and peer.alive else None  # unseen, not believed
+
+    def _may_keep(self, guard: Guard, server: str, entry: Entry) -> bool:
+        """Whether who serves a ledger may publish what an entry holds: it vouches for that."""
+        try:
+            subjects = subjects_of(entry)
+        except BadFrame:
+            return True  # nobody can read it: a dead letter says so
+        return all(guard.accepts_event(server, one) for one in subjects)
 
     def take(self, message: GuaranteedMessage, now_s: float) -> ServerEffects:
         """Take in a message about ledgers."""

@@ -165,6 +165,10 @@ class Guard:
             return True
         return self.accepts(node, _action_of_event(subject), subject)
 
+    def accepts_reading(self, node: str, subject: str) -> bool:
+        """Whether a node may have the events of a subject."""
+        return self.accepts(node, "subscribe", subject)
+
     def accepts_row(self, node: str, pattern: str) -> bool:
         """Whether a node may want what a pattern matches, or all of it but for exceptions."""
         known = self._accepted.get((node, "row", pattern))

@@ -18,6 +18,7 @@ from infobus.bus.runtime.peer_limits import Budget
 from infobus.bus.runtime.registration import Background, Part
 from infobus.bus.runtime.runtime import Runtime
 from infobus.errors import BadPolicy, BusError, NotAllowed, StoreError
+from infobus.printable import printable
 from infobus.protocols.effects import ToAll
 from infobus.protocols.frames import policies as frames
 from infobus.protocols.frames import wire
@@ -168,6 +169,9 @@ class PolicyDriver:
                     self._runtime.counters.complain(sender, f"sent a policy: {error}")
             case ActionRefused(by, action, subject, policy):
                 self._runtime.counters.denied += 1
+                done = f"{printable(action)} {printable(subject)}"
+                what = f"does not accept that this node may {done}, by policy {policy}"
+                self._runtime.counters.complain(by, what)
                 self.guard.is_refused_by(by, action, subject, policy)
                 self._on_change()
             case _:

@@ -108,11 +108,11 @@ class Runtime:
         self.patience = patience
         self.lock = threading.Lock()
         self.changed = Changed(self.lock)
-        self.counters = Counters()
+        self.counters = Counters(complaints_count_max=bounds.complaints_count_max)
         self.workers = Workers(f"infobus-{name}", patience.handlers_s)
-        self.counters.complaints_count_max = bounds.complaints_count_max
         self.crowd = Crowd(self.node, self.counters, self._unregister, patience)
         self.clients = Clients(terms.limits)
+        self.enders: list[Callable[[WhyNot], None]] = []  # of what is like a subscription
         self.node.is_held = self._is_held
         self.expiry = Expiry(name, self.counters, terms.classes.default)
         self.subscriptions: dict[Subscription, None] = {}
@@ -407,6 +407,8 @@ class Runtime:
 
         self._reliable.step(end)
         self._listening.declare(self.lock, self._is_closed.is_set)
+        for ender in self.enders:
+            ender(why_not)
 
     def relieved(self, subscription: Subscription) -> None:
         """A crowded subscription has room again."""

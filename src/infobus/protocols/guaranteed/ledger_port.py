@@ -63,8 +63,14 @@ class ReadableLedger(Protocol):
         """
 
 
-def wanting(told: Durable, decode: Callable[[Any], object]) -> Callable[[ReadableRecord], bool]:
+def wanting(
+    told: Durable,
+    decode: Callable[[Any], object],
+    may_have: Callable[[str, str], bool] | None = None,
+) -> Callable[[ReadableRecord], bool]:
     """Return a function that tests whether a record is for the consumer.
+
+    `may_have` says whether a node may have the events of a subject.
 
     Raises:
         BadSubject: A pattern is malformed.
@@ -72,7 +78,11 @@ def wanting(told: Durable, decode: Callable[[Any], object]) -> Callable[[Readabl
     places = choosing(told.patterns, told.where, decode)
 
     def wants(record: ReadableRecord) -> bool:
-        return (told.test or not record.test) and bool(places(record))
+        found = places(record) if told.test or not record.test else ()
+        if may_have is None or not found:
+            return bool(found)
+        subjects = subjects_of(record)
+        return all(may_have(told.sender, subjects[at]) for at in found)
 
     return wants
 
@@ -110,6 +120,18 @@ def choosing(
         return tuple(at for at, event in enumerate(events) if is_wanted(event))
 
     return places
+
+
+def subjects_of(record: ReadableRecord | Entry) -> Sequence[str]:
+    """Return the subjects of the events of a record: of a transaction, there are several.
+
+    Raises:
+        BadFrame: It is a transaction that cannot be read.
+    """
+    if record.type != GROUP:
+        return (record.subject,)
+    events = transactions.decode(record.body).events
+    return [subject for subject, _ in zip(events.each_subject(), events.bodies, strict=False)]
 
 
 def _filter(where: str) -> Callable[[object], bool] | None:

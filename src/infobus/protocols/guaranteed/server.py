@@ -92,6 +92,7 @@ class _Session:
     node: str
     number: int
     registered_at: float
+    patterns: Sequence[str]
     wants: Callable[[ReadableRecord], bool]
     heard_at_s: float
     has_asked: bool = False  # until then, no ledger notes the name
@@ -120,11 +121,15 @@ class LedgerServer:
     Attributes:
         decode: Makes the object of a record, for filters. If it raises, the record is sent.
         describe: The descriptors of types that are known.
+        may_want: Whether a node may use a pattern now; None: every node may use any.
+        may_have: Whether a node may have the events of a subject now; None as above.
     """
 
     name: str
     decode: Callable[[ReadableRecord], object]
     describe: Callable[[Iterable[int]], list[bytes]]
+    may_want: Callable[[str, str], bool] | None = None
+    may_have: Callable[[str, str], bool] | None = None
     terms: ServerTerms = field(default_factory=ServerTerms)
     ledgers: dict[str, _Served] = field(default_factory=dict)
     sessions: dict[str, _Session] = field(default_factory=dict)  # by durable name
@@ -236,7 +241,7 @@ class LedgerServer:
         effects: ServerEffects = []
         turn, self._due = self._due, {}
         for name, id in turn:
-            if id in self.ledgers:  # else it has just failed
+            if id in self.ledgers and name in self.sessions:  # else it has just ended
                 try:
                     effects += self._answer(name, id, now_s)
                 except BusError as error:
@@ -265,11 +270,13 @@ class LedgerServer:
             if session is None and not self._has_room_for(told.sender):
                 return [_refusal(self.name, told, "", TOO_MANY)]
             try:
-                wants = wanting(told, self.decode)
+                wants = wanting(told, self.decode, self.may_have)
             except BadSubject as error:
                 return [Complain(told.sender, f"wants something malformed: {error}")]
             self._end(told.name)
-            session = _Session(told.sender, told.session, told.registered_at, wants, now_s)
+            session = _Session(
+                told.sender, told.session, told.registered_at, told.patterns, wants, now_s
+            )
             self.sessions[told.name] = session
         session.heard_at_s = now_s
         failed: ServerEffects = []
@@ -337,6 +344,10 @@ class LedgerServer:
     def _answer(self, name: str, id: str, now_s: float) -> ServerEffects:
         """Read one slice of the ledger; answer if it holds something, or if it is time to."""
         session, served = self.sessions[name], self.ledgers[id]
+        may = self.may_want
+        if may is not None and not all(may(session.node, one) for one in session.patterns):
+            self._end(name)  # its place stays: it may be allowed again
+            return []
         question, last = session.questions[id], served.last
         entries: list[Entry] = []
         gone: tuple[int, int] | None = None

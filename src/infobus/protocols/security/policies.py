@@ -79,7 +79,9 @@ class PolicyExchange:
             case PolicySent(sender, policy):
                 return [PolicyCame(sender, policy)]
             case NotAccepted(sender, action, subject, policy):
-                return [ActionRefused(sender, action, subject, policy)]
+                # By a newer policy, perhaps: what that does not allow ends when it is here.
+                wanted = self._wanted(sender, policy, now_s)
+                return [ActionRefused(sender, action, subject, policy), *wanted]
 
     def _on_held(
         self, sender: str, version: int, is_answer: bool, now_s: float
@@ -87,12 +89,17 @@ class PolicyExchange:
         effects: list[PolicyEffect] = []
         if sender in self.told:
             self.told[sender] = version
-        if version > self.version and now_s - self._asked_s.get(sender, -AGAIN_S) >= AGAIN_S:
-            self._asked_s[sender] = now_s
-            effects.append(ToPeer(sender, WantPolicy(self._name)))
+        effects += self._wanted(sender, version, now_s)
         if not is_answer:
             effects.append(ToPeer(sender, PolicyHeld(self._name, self.version, True)))
         return effects
+
+    def _wanted(self, sender: str, version: int, now_s: float) -> Sequence[PolicyEffect]:
+        """Ask for a newer policy, if it is that."""
+        if version <= self.version or now_s - self._asked_s.get(sender, -AGAIN_S) < AGAIN_S:
+            return []
+        self._asked_s[sender] = now_s
+        return [ToPeer(sender, WantPolicy(self._name))]
 
     def peer_up(self, name: str, now_s: float) -> Sequence[PolicyEffect]:
         """A peer can be seen (again)."""
