@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperOption
 
 import infobus
+from infobus.cli import contexts
 from infobus.extras import missing
 from infobus.printable import printable, printable_lines
 
@@ -25,7 +26,7 @@ app = typer.Typer(
 for name in (
     "pub sub types describe filter quench watch stats topology services call reply rtt daemon "
     "router members tags keys ledger journal tdl capture query repository backtest replay pipeline "
-    "feed demo bench"
+    "feed context demo bench"
 ).split():
     module = import_module(f"infobus.cli.{name}")
     if hasattr(module, "app"):
@@ -53,6 +54,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def top(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -70,8 +72,10 @@ def top(
     What is wanted     infobus quench 'news.>'
     See it all work    infobus demo
 
-    Programs meet on the bus that --bus, INFOBUS_BUS or infobus.toml names.
+    Programs meet on the bus that --bus, INFOBUS_BUS, the context in use or infobus.toml names.
     """
+    if context.invoked_subcommand != "context":  # which must work to choose another one
+        contexts.enter()
 
 
 def main() -> None:
