@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.bus.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.deliver.audience import patterns_of
-from infobus.bus.deliver.event import Event
+from infobus.bus.deliver.event import Data, Event
 from infobus.bus.deliver.handlers import on
 from infobus.bus.deliver.subscription import OnLoss, OnMismatch, Subscription, WhenFull
 from infobus.bus.guaranteed import Guaranteed
@@ -43,12 +43,11 @@ from infobus.subjects import TEST_SPACE, check_pattern
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Unpack
 
     from infobus.bus.aio import AioBus
     from infobus.bus.border.interior import Interior
     from infobus.bus.deliver.event_keys import ConsumerKeyOptions, ConsumerKeys
-    from infobus.bus.durable.options import DurableOptions, SubscribeOptions
+    from infobus.bus.durable.options import DurableOptions, PlainOptions, SubscribeOptions
     from infobus.bus.durable.subscription import Acknowledge, DurableEvent, DurableSubscription
     from infobus.bus.membership.facade import Membership, OnMembers
     from infobus.bus.membership.health import AliveCheck
@@ -298,6 +297,16 @@ class Bus:
     def subscribe(
         self,
         pattern: str,
+        callback: Callable[[Event[Data]], object] | None = None,
+        *,
+        type: type[Data],
+        **options: Unpack[PlainOptions],
+    ) -> Subscription[Data]: ...
+
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
         callback: Callable[[Event], object] | None = None,
         **options: Unpack[SubscribeOptions],
     ) -> Subscription: ...
@@ -313,12 +322,7 @@ class Bus:
     ) -> DurableSubscription: ...
 
     def subscribe(
-        self,
-        pattern: str,
-        callback: Callable[[Any], object] | None = None,
-        *,
-        durable: str | None = None,
-        **options: Any,
+        self, pattern: str, callback: Any = None, *, durable: str | None = None, **options: Any
     ) -> Subscription | DurableSubscription:
         """Receive what is published under `pattern` from now on.
 

@@ -13,13 +13,14 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from queue import Empty
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, get_args
 
 from msgspec.structs import replace
 
 from infobus.bus.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.deliver.event import (
     READ_COUNT,
+    Data,
     Event,
     OnBadObject,
     Reading,
@@ -107,8 +108,10 @@ class Owner(Protocol):
         """The subscription wants other events from now on."""
 
 
-class Subscription:
+class Subscription(Generic[Data]):
     """The events of one or more patterns, for one consumer. Made by `Bus.subscribe`.
+
+    To type checkers, `bus.subscribe(..., type=Order)` is a `Subscription[Order]`.
 
     Iterate it (`for event in sub`), or await it (`async for event in sub`), or take one event
     with `receive(timeout_s)`. Several threads may share it; each event goes to one of them.
@@ -175,7 +178,7 @@ class Subscription:
 
     # What the consumer does.
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[Event[Data]]:
         queue, ready = self.queue, self.queue.ready
         while (event := self._take(None)) is not None:
             yield event
@@ -186,13 +189,13 @@ class Subscription:
                     break
                 yield event
 
-    def __next__(self) -> Event:
+    def __next__(self) -> Event[Data]:
         event = self._take(None)
         if event is None:
             raise StopIteration
         return event
 
-    def receive(self, timeout_s: float | None = None) -> Event:
+    def receive(self, timeout_s: float | None = None) -> Event[Data]:
         """The next event, waiting for it at most `timeout_s` seconds.
 
         Raises:
@@ -217,7 +220,9 @@ class Subscription:
             raise BusClosed(f"the subscription to {', '.join(self.patterns[:3])} is closed")
         return event
 
-    def receive_many(self, count_max: int = 1000, timeout_s: float | None = None) -> list[Event]:
+    def receive_many(
+        self, count_max: int = 1000, timeout_s: float | None = None
+    ) -> list[Event[Data]]:
         """The next events: what has come, at most so many. It waits for the first as `receive`."""
         events = [self.receive(timeout_s)]
         with suppress(Empty):
@@ -225,10 +230,10 @@ class Subscription:
                 events.append(event)
         return events
 
-    def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[Event[Data]]:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> Event[Data]:
         if self.queue.mail.is_turn_over():
             await let_others_run()
         while True:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from infobus.filters import Filter
 
 
-class SubscribeOptions(ConsumerKeyOptions, total=False):
-    """What a subscription may be asked for beside its patterns and its callback."""
+class PlainOptions(ConsumerKeyOptions, total=False):
+    """What a subscription may be asked for beside its patterns, its callback and its type."""
 
     where: str | Filter | None
     test: bool
@@ -28,6 +28,11 @@ class SubscribeOptions(ConsumerKeyOptions, total=False):
     max_rate: float | None
     timeout_s: float | None
     narrow: bool
+
+
+class SubscribeOptions(PlainOptions, total=False):
+    """The same, and the class or union of classes that `event.data` is of."""
+
     type: Any
 
 
