@@ -69,4 +69,5 @@ def main() -> None:
             print(json.dumps(answered(json.loads(line))), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
