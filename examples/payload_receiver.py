@@ -30,13 +30,14 @@ class Order:  # the same type as the sender's, although this program needs less 
 
 with infobus.connect() as bus:
     orders = bus.subscribe("orders.>", type=Order, where='side == "buy"')
-    others = bus.subscribe_many(["ticks.>", "notes.>"])
+    ticks = bus.subscribe("ticks.>")
+    notes = bus.subscribe("notes.>")  # its own: no order is promised between channels
     print("ready", flush=True)
 
     order = orders.receive(30).data
     assert isinstance(order, Order) and order.side is Side.BUY
     print(order)
 
-    tick = others.receive(30).data  # no class here: a data object with the same attributes
+    tick = ticks.receive(30).data  # no class here: a data object with the same attributes
     print(tick.symbol, repr(tick.price))
-    print(others.receive(30).data, others.receive(30).data)
+    print(notes.receive(30).data, notes.receive(30).data)

@@ -96,7 +96,7 @@ def test_idle_consumers_occupy_no_threads(node: Bus) -> None:
         waiting = [asyncio.create_task(awaited(sub)) for sub in subs]
         for _ in range(5):  # all of them have begun
             await asyncio.sleep(0)
-        assert threading.active_count() == before
+        assert threading.active_count() <= before
         for number in range(40):
             publish(node, number, subject=f"c{number}")
         assert await asyncio.gather(*waiting) == list(range(40))

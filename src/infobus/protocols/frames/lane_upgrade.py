@@ -29,7 +29,7 @@ class LaneUpgrade(Struct):
     >>> lane.held(10.0)
     >>> lane.moves(11.25)
     >>> lane.marked(Items(["a"], [1], [10.0, 11.5], [0], [b"x", b"y"]), 11.5).qos
-    [Qos(max_age=0.0, class_='', raised_until=12.0, kept=False), None]
+    [Qos(max_age=0.0, class_='', raised_until=12.0, kept=False, reserved=0), None]
     """
 
     upgrade: Upgrade

@@ -68,7 +68,7 @@ def bound_name(stem: str, static: bytes) -> str:
     """The name of the node that has this static key.
 
     >>> bound_name("floor7-4242", bytes(32))
-    'floor7-4242-b4f5d4b8ba30e6c7'
+    'floor7-4242-a0544ed67957cd2c'
     """
     said = stem.encode() + b"\0" + static
     return f"{stem}-{blake2b(said, digest_size=_NAME_HASH_BYTES).hexdigest()}"
